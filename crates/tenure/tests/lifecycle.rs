@@ -198,9 +198,10 @@ fn blocked_user_code_does_not_starve_renewal() {
     });
     let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let hold = tenure.mutex("a").ttl(ms(1_000)).acquire().await.unwrap();
+        // Long enough that a busy machine runs the watchdog in time.
+        let hold = tenure.mutex("a").ttl(ms(3_000)).acquire().await.unwrap();
         // The only thread of the runtime, for twice the ttl.
-        thread::sleep(ms(2_000));
+        thread::sleep(ms(6_000));
         assert!(hold.is_live());
         tell.send(()).unwrap();
         assert!(outsider.join().unwrap() > 0);
@@ -211,9 +212,8 @@ fn blocked_user_code_does_not_starve_renewal() {
 #[tokio::test]
 async fn renewal_continues_while_other_holds_of_the_process_come_and_go() {
     let tenure = memory();
-    // Long enough that a busy machine runs the watchdog in time.
-    let kept = tenure.mutex("kept").ttl(ms(600)).acquire().await.unwrap();
-    let until = Instant::now() + ms(2100);
+    let kept = tenure.mutex("kept").ttl(ms(2_000)).acquire().await.unwrap();
+    let until = Instant::now() + ms(5_000);
     while Instant::now() < until {
         drop(soon(tenure.mutex("passing").ttl(ms(50)).acquire()).await.unwrap());
         tokio::task::yield_now().await;
@@ -226,8 +226,8 @@ async fn renewal_continues_while_other_holds_of_the_process_come_and_go() {
 async fn a_name_that_is_taken_again_is_renewed_again() {
     let tenure = memory();
     for _ in 0..3 {
-        let hold = soon(tenure.mutex("a").ttl(ms(1_000)).acquire()).await.unwrap();
-        tokio::time::sleep(ms(1_500)).await;
+        let hold = soon(tenure.mutex("a").ttl(ms(2_000)).acquire()).await.unwrap();
+        tokio::time::sleep(ms(2_500)).await;
         assert_eq!(hold.release().await.unwrap(), Released::InTime);
     }
 }

@@ -75,7 +75,7 @@ fn busy_has_a_code_of_its_own_that_can_be_chosen(env: &TestEnv) {
     assert_eq!(ended.code, Some(75));
     assert!(ended.err.starts_with("error[T010]: busy: \"x\" is held by "), "{}", ended.err);
     assert!(ended.err.contains(&format!(":{}", holder.pid())), "{}", ended.err);
-    assert_eq!(env.end(&["run", "-w", "50ms", "x", "--", "touch", "ran"]).code, Some(75));
+    assert_eq!(env.end(&["run", "-w", "2s", "x", "--", "touch", "ran"]).code, Some(75));
     assert_eq!(env.end(&["run", "-n", "-E", "9", "x", "--", "touch", "ran"]).code, Some(9));
     let quiet = env.end(&["run", "-n", "-E", "0", "x", "--", "touch", "ran"]);
     assert_eq!((quiet.code, &*quiet.err), (Some(0), ""), "skipped without a word");

@@ -140,7 +140,7 @@ async fn s79_foreign_data_under_our_keys_is_an_error_and_stays_as_it_is() {
     let server = server();
     let tenure = connect(&server.url()).await;
     let hold = tenure.mutex("x").acquire().await.unwrap();
-    let (key, second) = (key_of(&server, "x"), tenure.mutex("x").wait(ms(100)).acquire().await);
+    let (key, second) = (key_of(&server, "x"), tenure.mutex("x").wait(secs(1)).acquire().await);
     assert!(second.is_err());
     let line = keys(&server).into_iter().find(|key| key.contains(":z:")).unwrap();
     hold.release().await.unwrap();
@@ -160,7 +160,7 @@ async fn s79_foreign_data_under_our_keys_is_an_error_and_stays_as_it_is() {
                 continue;
             }
             let first = soon(tenure.mutex("x").acquire()).await;
-            let waits = soon(tenure.mutex("x").wait(ms(100)).acquire()).await;
+            let waits = soon(tenure.mutex("x").wait(secs(1)).acquire()).await;
             let error = first.as_ref().err().or(waits.as_ref().err()).expect("a refusal");
             assert_eq!(error.kind(), ErrorKind::Conflict, "{foreign:?} at {place}: {error}");
             drop((first, waits));
