@@ -3,6 +3,7 @@
 //! The [machine](line) of each name decides. This carries out what it says, in its order, and tells it what the engine
 //! answers. The watchdog waits for answers that no caller waits for, and tells it the time.
 
+mod answers;
 mod line;
 mod lines;
 mod pushes;
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use self::line::{Answered, Asked, Contact, Effect, Heard, Leaves, Line};
+use self::line::{Asked, Contact, Effect, Heard, Leaves, Line};
 use self::lines::{Lines, Next};
 use self::pushes::Pushes;
 use crate::engine::{Ack, Engine, Step, Turns};
@@ -283,55 +284,6 @@ impl Shared {
         };
         self.tell(name, |line| line.heard(contact, heard, now));
         renewed
-    }
-
-    /// The engine has answered a claim that may share a hold.
-    fn claimed(&self, name: &Name, id: &ClaimId, answer: &Result<Verdict>) {
-        let answered = match answer {
-            Ok(Verdict::Granted(grant)) => Answered::Granted(*grant),
-            Ok(Verdict::Waiting(place)) => Answered::Waiting(place.ticket),
-            Ok(_) => Answered::Refused,
-            Err(error) if error.may_have_happened() => Answered::Unknown,
-            Err(_) => Answered::Refused,
-        };
-        let now = self.world.now();
-        self.tell(name, |line| line.answered(id, answered, now));
-    }
-
-    /// The same for a place that was renewed.
-    fn place_renewed(&self, name: &Name, id: &ClaimId, answer: &Renewed) {
-        let answered = match answer {
-            Renewed::Held(grant) => Answered::Granted(*grant),
-            Renewed::Waiting(place) => Answered::Waiting(place.ticket),
-            Renewed::Gone(_) => Answered::Refused,
-            Renewed::Unknown(error) if error.may_have_happened() => Answered::Unknown,
-            Renewed::Unknown(_) => Answered::Refused,
-        };
-        let now = self.world.now();
-        self.tell(name, |line| line.answered(id, answered, now));
-    }
-
-    /// Claims that stood here were sent to the engine: they learn of their turn or ask for their places.
-    fn claimed_anew(&self, name: &Name, ids: &[ClaimId], answers: Option<Vec<Renewed>>) {
-        let mut answers = answers.map(Vec::into_iter);
-        let now = self.world.now();
-        for id in ids {
-            let answer = answers.as_mut().and_then(Iterator::next);
-            match &answer {
-                Some(answer) => self.place_renewed(name, id, answer),
-                None => drop(self.tell(name, |line| line.answered(id, Answered::Unknown, now))),
-            }
-            if let Some(Renewed::Held(grant)) = answer {
-                if !self.deliver(name, id, Turn::Granted(grant)) {
-                    self.not_taken(name, id, grant.fence);
-                    let only = Some(grant.fence);
-                    let leave = Leave { only, unbegun: true, ..Leave::new(name.clone(), *id) };
-                    self.engine.leave_soon(leave, Ack::from_fn(|_| {}));
-                }
-            } else {
-                self.deliver(name, id, Turn::LookAgain);
-            }
-        }
     }
 
     /// Nobody took a turn of the engine.

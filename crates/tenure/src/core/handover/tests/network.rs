@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use super::state::{
-    Asking, Event, Kepts, Message, NUMBERS, OWN, Own, Reply, Say, Travels, World, name, note,
-    own_id, stranger_id,
+    Asking, Event, Kepts, Message, NUMBERS, OWN, Own, Reply, Travels, World, name, own_id,
+    stranger_id,
 };
 use crate::core::handover::line::{Answered, Contact, Effect, Heard};
 use crate::ledger::{self, Answer, Entry, KeepAnswer, Keeper, Ledger, State, Storage, Word};
-use crate::model::claim::{ClaimId, Ended, Fence, Grant, Kept, Leave, Left};
+use crate::model::claim::{ClaimId, Ended, Fence, Grant, Kept, Leave, Left, Note};
+use crate::model::moment::Moment;
 
 impl World {
     pub(super) fn carry_out(&mut self) {
@@ -368,4 +369,24 @@ impl World {
         }
         let _ = self.step(|ledger| ledger.tick());
     }
+}
+
+impl Kepts {
+    pub(super) fn told(&self, sent: Moment) -> Kept {
+        match *self {
+            Kepts::Held { fence, remaining, waiting, next, last } => Kept::Held {
+                grant: Grant::new(fence, sent, remaining, false),
+                waiting,
+                fences: crate::model::claim::Fences { next, last },
+            },
+            Kepts::Gone(true) => Kept::Gone(Ended::Broken(note())),
+            Kepts::Gone(false) => Kept::Gone(Ended::Expired),
+        }
+    }
+}
+
+pub(super) type Say<'a> = dyn FnMut(&Entry, Word) -> bool + 'a;
+
+pub(super) fn note() -> Note {
+    Note { by: "op".into(), reason: "test".into() }
 }

@@ -7,8 +7,8 @@ use super::judge::Judge;
 use super::walk::Setting;
 use crate::core::handover::line::{Answered, Asked, Contact, Leaves, Line, Renews};
 use crate::core::handover::wrong::Wrong;
-use crate::ledger::{self, Entry, State, Storage, Word};
-use crate::model::claim::{Claim, ClaimId, Ended, Fence, Grant, Kept, Leave, Note, Ticket};
+use crate::ledger::{self, Entry, State, Storage};
+use crate::model::claim::{Claim, ClaimId, Fence, Grant, Leave, Ticket};
 use crate::model::moment::Moment;
 use crate::model::name::{Name, Space};
 
@@ -495,24 +495,4 @@ impl World {
             self.tell_leave(Leave { held: doubt, in_doubt: true, ..Leave::new(name(), id) });
         }
     }
-}
-
-impl Kepts {
-    pub(super) fn told(&self, sent: Moment) -> Kept {
-        match *self {
-            Kepts::Held { fence, remaining, waiting, next, last } => Kept::Held {
-                grant: Grant::new(fence, sent, remaining, false),
-                waiting,
-                fences: crate::model::claim::Fences { next, last },
-            },
-            Kepts::Gone(true) => Kept::Gone(Ended::Broken(note())),
-            Kepts::Gone(false) => Kept::Gone(Ended::Expired),
-        }
-    }
-}
-
-pub(super) type Say<'a> = dyn FnMut(&Entry, Word) -> bool + 'a;
-
-pub(super) fn note() -> Note {
-    Note { by: "op".into(), reason: "test".into() }
 }
