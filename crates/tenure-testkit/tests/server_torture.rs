@@ -73,6 +73,11 @@ fn nobody_holds_twice_on_a_redis_that_loses_its_memory() {
 }
 
 #[test]
+fn nobody_is_passed_over_on_redis_while_nothing_fails() {
+    play::run(&OnRedis::start(Memory::Kept), Plan { faults: 0, ..plan(1) });
+}
+
+#[test]
 fn nobody_holds_twice_on_postgres() {
     play::run(&OnPostgres::start(PostgresVersion::Debian), plan(2));
 }
