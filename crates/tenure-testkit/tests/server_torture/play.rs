@@ -34,7 +34,8 @@ pub(crate) fn run(target: &dyn Target, plan: Plan) {
     println!("{}: TENURE_SEED={}", target.name(), plan.seed);
     let began = Instant::now();
     let mut rng = Rng::new(plan.seed);
-    let folder = Folder::new(target.name());
+    // Several runs may use servers of one kind at a time.
+    let folder = Folder::new(&format!("{}-{}", target.name(), target.port()));
     let proxies: Vec<_> =
         (0..PROXIES).map(|_| Proxy::start(target.port()).expect("a proxy")).collect();
     let ports = std::iter::once(target.port()).chain(proxies.iter().map(Proxy::port));

@@ -4,6 +4,7 @@
 //! answers. The watchdog waits for answers that no caller waits for, and tells it the time.
 
 mod answers;
+mod last_claims;
 mod line;
 mod lines;
 mod pushes;
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use self::last_claims::LastClaims;
 use self::line::{Asked, Contact, Effect, Heard, Leaves, Line};
 use self::lines::{Lines, Next};
 use self::pushes::Pushes;
@@ -52,6 +54,7 @@ struct Shared {
     engine: Arc<dyn Engine>,
     world: Arc<dyn World>,
     lines: Lines,
+    last_claims: LastClaims,
     /// Where turns go.
     turns: OnceLock<Weak<dyn Turns>>,
     /// The engine delivers here.
@@ -77,6 +80,7 @@ impl Handover {
         let shared = Arc::new(Shared {
             engine: engine.clone(),
             lines: Lines::default(),
+            last_claims: LastClaims::default(),
             world,
             turns: OnceLock::new(),
             pushes: OnceLock::new(),
@@ -178,7 +182,8 @@ impl Handover {
     /// Asks for a claim that may share a hold. `None` if the engine is to be asked with that claim as it is.
     fn ask(&self, claim: &Claim) -> Option<Asked> {
         let now = self.shared.world.now();
-        self.shared.tell_or_make(&claim.name, Some(claim.ttl), |line| {
+        let is_second = self.shared.last_claims.is_second(&claim.name, &claim.id);
+        self.shared.tell_or_make(&claim.name, is_second.then_some(claim.ttl), |line| {
             (line.ttl() == claim.ttl || line.knows(&claim.id)).then(|| line.claim(claim, now))
         })?
     }
@@ -305,6 +310,7 @@ impl Shared {
 
     /// What becomes of a leave. `None` if it is none of the machine's.
     fn leaves(&self, leave: &Leave) -> Option<Leaves> {
+        self.last_claims.leaves(&leave.name, &leave.id);
         if leave.only.is_some() || leave.only_waiting || leave.settle.is_some() {
             return None;
         }

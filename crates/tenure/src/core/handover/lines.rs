@@ -1,7 +1,7 @@
 //! The machines of all names that claims of this process use, and when each is due.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ struct Shards {
     shards: [Shard; SHARDS],
     /// When the watchdog looks next, as far as it knows.
     next_look: AtomicU64,
+    /// How many machines there are.
+    count: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -93,6 +95,9 @@ impl Lines {
         ttl: Option<Duration>,
         told: impl FnOnce(&mut Line) -> T,
     ) -> Option<(T, After)> {
+        if ttl.is_none() && self.0.count.load(SeqCst) == 0 {
+            return None;
+        }
         let mut table = self.table(name);
         let is_it = |entry: &(Name, Box<Kept>)| entry.0 == *name;
         let kept = match (table.lines.find_mut(name.local_hash(), is_it), ttl) {
@@ -101,6 +106,7 @@ impl Lines {
                 let (line, leaves) = (Line::new(ttl), VecDeque::new());
                 let kept = Kept { line, due: None, busy: false, leaves };
                 let entry = (name.clone(), Box::new(kept));
+                self.0.count.fetch_add(1, SeqCst);
                 table.lines.insert_unique(name.local_hash(), entry, hash).into_mut()
             }
             (None, None) => return None,
@@ -171,6 +177,7 @@ impl Lines {
         }
         if is_idle {
             table.forget(name);
+            self.0.count.fetch_sub(1, SeqCst);
         }
         let next = timed.map_or(u64::MAX, Moment::as_nanos);
         let hurry =
