@@ -176,6 +176,8 @@ pub(super) struct Line {
     pub(super) pause: Duration,
     /// Numbers to give, as tickets and as fences.
     pub(super) numbers: Fences,
+    /// How many there were at first.
+    pub(super) block: u64,
     /// The highest number that was given.
     pub(super) highest: u64,
     pub(super) contacts: u64,
@@ -200,6 +202,7 @@ impl Line {
             last_sent: Moment::ORIGIN,
             pause: fresh_for(ttl) / 2,
             numbers: Fences::NONE,
+            block: 0,
             highest: 0,
             contacts: 0,
             tenancies: 0,
@@ -304,6 +307,7 @@ impl Line {
         }
         if !numbers.is_empty() && numbers.next > self.highest.max(self.last_number()) {
             self.numbers = numbers;
+            self.block = numbers.last - numbers.next + 1;
         }
     }
 

@@ -8,6 +8,9 @@ use crate::model::claim::{ClaimId, Ended, Fence, Fences, Keep, Kept, MOST_FENCES
 use crate::model::moment::Moment;
 use std::time::Duration;
 
+/// With fewer numbers, more are asked for at once.
+const FEW: u64 = 256;
+
 impl Line {
     /// A claim renews its hold.
     pub(in super::super) fn renew(
@@ -43,15 +46,26 @@ impl Line {
     /// Who waits there? Asked when a claim joins that could stand here if that were known.
     pub(super) fn ask_who_waits(&mut self, now: Moment) {
         let is_over = self.tenancy.as_ref().is_none_or(|tenancy| tenancy.shut);
-        if !is_over && now >= self.last_sent + self.pause {
+        if !is_over && (now >= self.last_sent + self.pause || self.needs_numbers()) {
             self.contact(now);
         }
     }
 
     pub(super) fn contact_if_due(&mut self, now: Moment) {
-        if now >= self.last_sent + fresh_for(self.ttl) / 2 {
+        if now >= self.last_sent + fresh_for(self.ttl) / 2 || self.needs_numbers() {
             self.contact(now);
         }
+    }
+
+    /// Whether there may soon be too few. A block that is used up before the next comes would send newcomers to the engine,
+    /// and on Redis each of those makes the next block smaller.
+    pub(super) fn few_numbers_left(&self) -> bool {
+        let left = (self.numbers.last + 1).saturating_sub(self.numbers.next);
+        left < FEW.min(self.block / 4 * 3)
+    }
+
+    fn needs_numbers(&self) -> bool {
+        self.few_numbers_left() && self.news.is_some_and(|news| news.alone)
     }
 
     /// Sends a contact, unless one is under way.

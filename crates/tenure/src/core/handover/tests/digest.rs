@@ -207,6 +207,7 @@ impl Cells {
             self.number(line.numbers.next);
             self.number(line.numbers.last);
         }
+        self.plain(line.few_numbers_left());
         self.number(line.highest);
         self.maybe(line.tenancy.as_ref(), |cells, tenancy| {
             cells.id(&tenancy.carrier);
