@@ -59,7 +59,7 @@ impl Line {
 
     /// Whether there may soon be too few. A block that is used up before the next comes would send newcomers to the engine,
     /// and on Redis each of those makes the next block smaller.
-    pub(super) fn few_numbers_left(&self) -> bool {
+    pub(in super::super) fn few_numbers_left(&self) -> bool {
         let left = (self.numbers.last + 1).saturating_sub(self.numbers.next);
         left < FEW.min(self.block / 4 * 3)
     }
