@@ -6,8 +6,9 @@ use tenure::engine::{
     Claim, Ended, Engine, Fence, Fences, Keep, Kept, Name, Space, SystemWorld, Verdict, World,
 };
 use tenure_testkit::proxy::{Direction, Proxy};
-use tenure_testkit::servers::{Cluster, Redis, Sentinels, eventually};
+use tenure_testkit::servers::{Cluster, Redis, Sentinels};
 
+use super::sentinels::replicated;
 use crate::redis_site::*;
 
 fn claim(name: &str) -> Claim {
@@ -55,16 +56,6 @@ async fn block(engine: &Arc<dyn Engine>, claim: &Claim, fence: Fence) -> Fences 
             gone => panic!("not kept: {gone:?}"),
         }
     }
-}
-
-fn replicated(primary: &Redis, replicas: usize) {
-    eventually("the replicas have it all", BOUND, || {
-        let mut connection = primary.connect().unwrap();
-        connection.command(&["SET", "foreign", "x"]).unwrap();
-        let reply = connection.command(&["WAIT", &replicas.to_string(), "500"]).unwrap();
-        reply.int() == Some(replicas as i64)
-    })
-    .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

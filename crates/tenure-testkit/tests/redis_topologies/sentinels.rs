@@ -24,7 +24,7 @@ fn follow(client: &Tenure, old: &Arc<Hold>, fences: &Fences) -> JoinHandle<()> {
 type Fences = Arc<Mutex<Vec<Fence>>>;
 
 /// Waits until all replicas have everything that the primary has.
-fn replicated(primary: &Redis, replicas: usize) {
+pub(super) fn replicated(primary: &Redis, replicas: usize) {
     eventually("the replicas have it all", BOUND, || {
         let mut connection = primary.connect().unwrap();
         connection.command(&["SET", "foreign", "x"]).unwrap();
